@@ -208,16 +208,19 @@ function earlierFailures(lines, errors, known) {
       continue;
     }
     if (!begins(known.RAISED, line)) continue;
-    const failure = failureAt(lines, tracebackBegin(lines, number, known), number, known);
-    failure.line = line;
     linked = linked && link !== null;
-    if (!linked) others.unshift(failure);
-    else if (begins(known.CAUSED, link) && !handled.length) raisedFrom.unshift(failure);
-    else handled.push(failure);
+    if (!linked) others.push(number);
+    else if (begins(known.CAUSED, link) && !handled.length) raisedFrom.push(number);
+    else handled.push(number);
     link = null;
   }
-  const causes = [...raisedFrom, ...handled];
-  return { causes: causes.slice(0, known.MOST_CAUSES), others: others.slice(0, known.MOST_CAUSES) };
+  // A log may have thousands: only those that are looked at are taken apart.
+  const apart = (numbers) => numbers.slice(0, known.MOST_CAUSES).map((number) => {
+    const failure = failureAt(lines, tracebackBegin(lines, number, known), number, known);
+    return { ...failure, line: lines[number] };
+  });
+  const causes = [...raisedFrom.reverse(), ...handled];
+  return { causes: apart(causes), others: apart(others.reverse()) };
 }
 
 /** Choose the line to search the Web for; empty if none reports an error. */

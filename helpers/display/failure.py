@@ -236,18 +236,26 @@ def earlier_failures(lines: Sequence[str]) -> tuple[list[Failure], list[Failure]
             continue
         if not RAISED.match(lines[number]):
             continue
-        failure = _failure_at(lines, _traceback_begin(lines, number), number)
-        failure = dataclasses.replace(failure, line=lines[number])
         linked = linked and link is not None
         if not linked:
-            others.insert(0, failure)
+            others.append(number)
         elif CAUSED.match(link) and not handled:
-            raised_from.insert(0, failure)
+            raised_from.append(number)
         else:
-            handled.append(failure)
+            handled.append(number)
         link = None
-    causes = raised_from + handled
-    return causes[:MOST_CAUSES], others[:MOST_CAUSES]
+    # A log may have thousands: only those that are looked at are taken apart.
+    causes = (raised_from[::-1] + handled)[:MOST_CAUSES]
+    others = others[::-1][:MOST_CAUSES]
+    return _failures_at(lines, causes), _failures_at(lines, others)
+
+
+def _failures_at(lines: Sequence[str], numbers: Sequence[int]) -> list[Failure]:
+    failures = []
+    for number in numbers:
+        failure = _failure_at(lines, _traceback_begin(lines, number), number)
+        failures.append(dataclasses.replace(failure, line=lines[number]))
+    return failures
 
 
 def failure_of(error: BaseException, lines: Sequence[str]) -> Failure:
