@@ -22,6 +22,7 @@ from helpers.display.explain import SYMPTOMS, explain
 THREADS = tomllib.loads((ROOT / "tests/display/threads.toml").read_text("utf-8"))
 UNRELATED = THREADS.pop("unrelated")
 INNOCENT = THREADS.pop("innocent")
+WELL_ENDED = tomllib.loads((ROOT / "tests/display/innocent_logs.toml").read_text("utf-8"))
 SAID, NAME = "Please provide a TPU Name to connect to.", "The resolver doesn't know which TPU"
 
 
@@ -57,6 +58,12 @@ def test_an_error_of_another_cause_is_no_symptom(message):
 @pytest.mark.parametrize("log", INNOCENT)
 def test_a_log_in_which_nothing_is_wrong_is_not_explained(log):
     assert not explain(log)
+
+
+@pytest.mark.parametrize("log", WELL_ENDED.values(), ids=WELL_ENDED)
+def test_of_a_program_that_ended_well_nothing_but_notes_is_told(log):
+    for match in explain(log).matches:
+        assert match.sure == "note"
 
 
 NO_CHIP = (

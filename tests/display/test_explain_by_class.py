@@ -303,6 +303,23 @@ def test_a_number_that_is_too_large_is_no_index():
     assert "An index out of range" not in [match.symptom.name for match in overflow.matches]
 
 
+def test_a_connection_refused_among_processes_of_jax_is_no_tpu_that_went_away():
+    text = (
+        "[rank0] :UNAVAILABLE:failed to connect to all addresses; last error: UNKNOWN:\n"
+        "ipv4:10.0.0.7:13305: Failed to connect to remote host: Connection refused\n"
+        "[rank3] WatchTasksAsync failed for task 3: UNAVAILABLE: no address\n"
+    )
+    (match,) = explain(text).matches
+    assert match.symptom.name == "A process of the job died or started again"
+
+
+def test_a_sharding_rule_that_is_missing_is_no_disagreement():
+    text = "ShardingTypeError: sharding rule for odd-add is not implemented. You can use auto_axes."
+    (match,) = explain(text).matches
+    assert match.symptom.name == "What this version or device doesn't do"
+    assert match.facts["It advises"] == "You can use auto_axes"
+
+
 def test_an_error_of_an_earlier_step_or_of_a_log_does_not_speak():
     earlier = "Traceback (most recent call last):\nKeyError: 'a'\n" * 2
     explanation = explain(f"{earlier}Traceback (most recent call last):\nOddError: what?")
