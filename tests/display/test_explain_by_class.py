@@ -320,6 +320,10 @@ def test_a_sharding_rule_that_is_missing_is_no_disagreement():
     assert match.facts["It advises"] == "You can use auto_axes"
 
 
+def test_a_faulty_message_of_a_library_is_no_choice_of_yours():
+    assert not explain("ValueError: Invalid format specifier '!r'")
+
+
 def test_an_error_of_an_earlier_step_or_of_a_log_does_not_speak():
     earlier = "Traceback (most recent call last):\nKeyError: 'a'\n" * 2
     explanation = explain(f"{earlier}Traceback (most recent call last):\nOddError: what?")
