@@ -166,6 +166,28 @@ def test_files_are_found_also_inside_an_interleave(tmp_path):
     assert pipeline.files_of(names.map(tf.strings.length)) is None
 
 
+@pytest.mark.parametrize(
+    "reader",
+    [
+        tf.data.TextLineDataset,
+        lambda path: tf.data.experimental.CsvDataset(path, [0, 0]),
+        lambda path: tf.data.FixedLengthRecordDataset(path, 4),
+        lambda path: tf.data.Dataset.from_tensors(path).map(tf.io.read_file),
+        lambda path: tf.data.TFRecordDataset(f"file://{path}"),
+    ],
+    ids=["lines", "csv", "fixed", "read", "url"],
+)
+def test_files_of_every_reader_are_on_this_disk(reader, tmp_path, no_compiler):
+    path = tmp_path / "rows.txt"
+    path.write_text("1,2\n3,4\n")
+    dataset = reader(str(path)).batch(2)
+    assert pipeline.files_of(dataset) == [str(path)]
+    assert pipeline.files_of(reader("gs://bucket/rows.txt").take(2)) in (
+        ["gs://bucket/rows.txt"],
+        [],
+    )
+
+
 def test_a_sample_ends_in_time():
     sample = pipeline.sample(tf.data.Dataset.range(3).repeat(), 10**9, 0.2)
     assert sample.endless

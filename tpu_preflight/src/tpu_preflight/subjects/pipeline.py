@@ -7,9 +7,12 @@ import collections
 import dataclasses
 import math
 import pathlib
+import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpu_preflight.errors import PreflightError
@@ -18,6 +21,9 @@ from tpu_preflight.subjects.operations import OPERATIONS, calls_of
 
 MOST_NAMES = 1000
 BATCHES_KEPT = 3  # to run the step on
+# Classes and operations have versions of their own: a TextLineDatasetV2 runs a TextLineDataset.
+VERSION = re.compile(r"V\d+$")
+READERS = frozenset(VERSION.sub("", name).lower() for name in OPERATIONS["readers"])
 SECONDS = 20.0  # no further batch of the dataset is asked for after so long
 
 Batch = tuple[tf.Tensor, ...]
@@ -74,6 +80,14 @@ def _stages(dataset: tf.data.Dataset) -> Iterator[tuple[tf.data.Dataset, list[tf
         visited.add(id(stage))
         yield stage, [function.function.graph for function in stage._functions()]
         queue += stage._inputs()
+        # A reader of lines keeps its names as a dataset of its own, which is no input.
+        if isinstance(_names(stage), tf.data.Dataset):
+            queue.append(_names(stage))
+
+
+def _names(stage: tf.data.Dataset) -> Any:
+    """Give what a reader of files was given: a dataset or a tensor of names; None of others."""
+    return getattr(stage, "_filenames", None)
 
 
 def python_in(dataset: tf.data.Dataset) -> list[tuple[str, str]]:
@@ -99,19 +113,39 @@ def files_of(dataset: tf.data.Dataset) -> list[str] | None:
     names: list[str] = []
     reads_files = False
     for stage, graphs in _stages(dataset):
+        if _is_reader(stage):
+            reads_files = True
+            names += _strings(_names(stage))
         spec = stage.element_spec
         # File names that are computed are not looked for: that would run the pipeline.
         is_in_memory = type(stage).__name__ in ("_TensorSliceDataset", "_TensorDataset")
         if is_in_memory and isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string:
-            strings = stage.take(MOST_NAMES - len(names)).as_numpy_iterator()
+            strings = stage.take(max(MOST_NAMES - len(names), 0)).as_numpy_iterator()
             names += [string.decode("utf-8", "replace") for string in strings]
-        if type(stage).__name__.strip("_") in OPERATIONS["readers"]:
-            reads_files = True
         if any(calls_of(graph, OPERATIONS["readers"]) for graph in graphs):
             reads_files = True
     if not reads_files:
         return None
-    return [name for name in names if "://" in name or pathlib.Path(name).exists()]
+    files = []
+    for name in names:
+        name = name.removeprefix("file://")
+        if "://" in name or pathlib.Path(name).exists():
+            files.append(name)
+    return files
+
+
+def _is_reader(stage: tf.data.Dataset) -> bool:
+    """Say whether a stage opens files, by its class, such as ``TextLineDatasetV2``."""
+    name = type(stage).__name__.strip("_")
+    return VERSION.sub("", name).lower() in READERS
+
+
+def _strings(names: Any) -> list[str]:
+    """Give the strings of a tensor in memory; none of anything else."""
+    if not isinstance(names, tf.Tensor) or names.dtype != tf.string:
+        return []
+    flat = np.ravel(names.numpy())[:MOST_NAMES]
+    return [name.decode("utf-8", "replace") for name in flat]
 
 
 def sample(dataset: tf.data.Dataset, count: int, seconds: float = SECONDS) -> Sample:
