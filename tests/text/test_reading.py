@@ -1,10 +1,13 @@
 """Reading: every row once in each epoch, from any step, on any number of machines."""
 
+import itertools
 import json
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from record_files import batches, contents, copied, plain, refused, rows_of, write
+from tensorflow.python.distribute import input_lib
 
 from helpers.base.errors import CourseError
 from helpers.text import records
@@ -42,6 +45,31 @@ def test_a_later_start_gives_the_undisturbed_runs_batches(written):
         count = min(2, 3 * steps - start)
         resumed = batches(written.path, count, start_step=start)
         assert rows_of(resumed) == rows_of(undisturbed[start : start + 2])
+
+
+def divided_between_two_hosts(dataset, count):
+    """Some steps' batches as TensorFlow divides them between two hosts with a replica each."""
+    device = "/device:CPU:0"
+    hosts = input_lib.InputWorkers([(device, [device])] * 2)
+    # What experimental_distribute_dataset makes on a pod; here both hosts are this machine.
+    distributed = input_lib.DistributedDataset(
+        hosts, tf.distribute.OneDeviceStrategy(device), dataset=dataset, num_replicas_in_sync=2
+    )
+    return itertools.islice(distributed, count)
+
+
+def test_two_hosts_get_the_halves_of_each_batch(written):
+    steps = written.rows // 8
+    for start in (0, steps // 2):
+        count = steps + 1  # into the next epoch
+        undivided = batches(written.path, count, start_step=start)
+        dataset = records.dataset(written.path, global_batch_size=8, seed=0, start_step=start)
+        divided = list(divided_between_two_hosts(dataset, count))
+        for batch, parts in zip(undivided, divided, strict=True):
+            for name, rows in batch.items():
+                first, second = parts[name].values
+                np.testing.assert_array_equal(first, rows[:4])
+                np.testing.assert_array_equal(second, rows[4:])
 
 
 def test_batches_that_cant_be_are_refused(written):

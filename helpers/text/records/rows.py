@@ -22,7 +22,8 @@ def dataset(
     """Read rows for ever, in an order that is a pure function of (seed, epoch, step).
 
     Each epoch takes the shards in an order of its own, and so the rows of each shard. A run that
-    starts at a later step reads from there. Two shards or three are in memory at a time.
+    starts at a later step reads from there. Two shards or three are in memory at a time. Where a
+    strategy distributes the batches to several hosts, each host reads all rows and gets its own.
 
     Args:
         path: Folder here or ``gs://bucket/folder``.
@@ -87,10 +88,15 @@ def dataset(
 
     # Parsed a batch at a time: a call for each row would take most of the time.
     epochs = tf.data.Dataset.range(start_step // steps, np.iinfo(np.int32).max)
+    # Several hosts divide each batch. TensorFlow's default divides what the files are opened from,
+    # here the epochs, so that each host would read other epochs.
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return (
         epochs.flat_map(read_epoch)
         .map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .prefetch(tf.data.AUTOTUNE)
+        .with_options(options)
     )
 
 
