@@ -47,6 +47,11 @@ FAILURE_PATTERNS = (
     "STANDARD",
     "CELL",
     "IGNORED",
+    "WARNED",
+    "LOGGED_ERROR",
+    "STEP",
+    "ENDED_WELL",
+    "ENDED_BADLY",
     "PRIVATE",
 )
 FAILURE_VALUES = (
@@ -57,6 +62,8 @@ FAILURE_VALUES = (
     "LONGEST_OWN_LINE",
     "LONGEST_ADVICE",
     "MOST_CAUSES",
+    "LAST_LINES",
+    "FEWEST_STEPS",
     "MOST_LINES",
     "MOST_WORDS",
 )

@@ -223,6 +223,22 @@ function earlierFailures(lines, errors, known) {
   return { causes: apart(causes), others: apart(others.reverse()) };
 }
 
+/** Tell whether a program logged the last error of a text, went on, and didn't fail after it. */
+function wasOvercome(lines, errors, known) {
+  if (!errors) return false;
+  const after = lines.slice(errors.end + 1), badly = pattern(known.ENDED_BADLY, "i");
+  if (after.some((line) => badly.test(line))) return false;
+  let begin = tracebackBegin(lines, errors.end, known);
+  const linked = (line) => begins(known.CAUSED, line) || begins(known.HANDLED, line);
+  while (begin > 1 && linked(lines[begin - 1])) begin = tracebackBegin(lines, begin - 2, known);
+  if (begin === 0 || !begins(known.TRACEBACK, lines[begin])) return false;
+  const heading = lines[begin - 1], warned = begins(known.WARNED, heading);
+  if (!warned && !begins(known.LOGGED_ERROR, heading)) return false;
+  const step = pattern(known.STEP, "i"), well = pattern(known.ENDED_WELL, "i");
+  if (warned && after.filter((line) => step.test(line)).length >= known.FEWEST_STEPS) return true;
+  return after.slice(-known.LAST_LINES).some((line) => well.test(line));
+}
+
 /** Choose the line to search the Web for; empty if none reports an error. */
 function lastErrorLine(lines, errors, known) {
   const reported = pattern(known.REPORTED, "");
@@ -288,6 +304,8 @@ function explain(pasted, known) {
     const match = evidence(symptom, texts[0], errors, known) || evidence(symptom, texts[1], errors, known);
     if (match) (symptom.note || match.place === 2 ? notes : causes).push({ symptom, ...match });
   }
+  if (wasOvercome(lines, errors, known))
+    return { matches: notes.slice(0, known.MOST_MATCHES), facts: {} };
   causes.sort((one, other) => one.place - other.place);
   const matches = causes.length || errors ? causes : notes;
   if (matches.length) return { matches: matches.slice(0, known.MOST_MATCHES) };

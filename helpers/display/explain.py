@@ -32,6 +32,7 @@ from helpers.display.failure import (
     error_span,
     failure_of,
     last_failure,
+    was_overcome,
 )
 from tpu_preflight.errors import PreflightError
 
@@ -336,8 +337,9 @@ def explain(error: BaseException | str) -> Explanation:
     Takes an exception, with its traceback if it has one, or a pasted log; colours, times and line
     breaks are ignored. Gives the symptoms found: first those of the error that came last, and among
     them the most telling first. Empty (and false) when there is none, with the last error's line.
-    A note, and what stands before every error, is given only where there is no error. Where there
-    is no symptom, the family of the last error, if it is known.
+    A note, and what stands before every error, is given only where there is no error, or where the
+    program logged it and went on. Where there is no symptom, the family of the last error, if it is
+    known.
     """
     if isinstance(error, (CourseError, PreflightError)):
         # It explains itself.
@@ -366,6 +368,8 @@ def explain(error: BaseException | str) -> Explanation:
             notes.append(match)
         else:
             causes.append(match)
+    if failure is None and was_overcome(lines):
+        return Explanation(tuple(notes[:MOST_MATCHES]))
     causes.sort(key=operator.attrgetter("place"))  # of one place the table's order stays
     if not causes and errors.end is None:
         causes = notes

@@ -90,6 +90,22 @@ STANDARD = re.compile(
 CELL = re.compile(r"/ipykernel_\d|^<ipython-input|^(?:Cell|Input) In", re.ASCII)
 CELL_NAME = "a cell of the notebook"
 
+# A program that logs an error and goes on: what it writes above the traceback, what it reports
+# after it, what its last lines say, and what no line after the error may say.
+WARNED = re.compile(r"W\d{4} |.{0,80}\b(?:WARN|WARNING)\b", re.ASCII)
+LOGGED_ERROR = re.compile(r"E\d{4} |.{0,80}\bERROR\b", re.ASCII)
+STEP = re.compile(r"\b(?:step|epoch|iteration)\b\W{0,3}\d", re.ASCII | re.IGNORECASE)
+ENDED_WELL = re.compile(
+    r"\b(?:finished|completed?|done|succeeded|saved|written)\b", re.ASCII | re.IGNORECASE
+)
+ENDED_BADLY = re.compile(
+    r"fail|error|exception|abort|kill|terminat|fatal|signal|core dumped|traceback|cannot|could not"
+    r"|unable|exit(?!\w{0,3} (?:code|status)\W{0,3}0\b)|\bnot\b.{0,20}\b(?:saved|written|finished)",
+    re.ASCII | re.IGNORECASE,
+)
+LAST_LINES = 3
+FEWEST_STEPS = 2  # after an error that was a warning only: the run goes on
+
 # Python's heading of what it only reports, while an object is thrown away.
 IGNORED = re.compile(r"Exception ignored ")
 
@@ -214,6 +230,33 @@ def _failure_at(lines: Sequence[str], begin: int, end: int) -> Failure:
     first_line = MESSAGE_MARK.sub("", lines[end][len(name) :])
     message = _message(first_line, lines[end + 1 :])
     return _failure(name.rpartition(".")[2], message, _frames(lines, begin, end), line)
+
+
+def was_overcome(lines: Sequence[str]) -> bool:
+    """Tell whether a program logged the last error of a text, went on, and didn't fail after it."""
+    end = error_span(lines)[1]
+    if end is None:
+        return False
+    for line in lines[end + 1 :]:
+        if ENDED_BADLY.search(line):
+            return False
+    begin = _traceback_begin(lines, end)
+    while begin > 1 and (CAUSED.match(lines[begin - 1]) or HANDLED.match(lines[begin - 1])):
+        begin = _traceback_begin(lines, begin - 2)
+    if begin == 0 or not TRACEBACK.match(lines[begin]):
+        return False
+    heading = lines[begin - 1]
+    warned = WARNED.match(heading) is not None
+    if not warned and not LOGGED_ERROR.match(heading):
+        return False
+    steps = 0
+    for line in lines[end + 1 :]:
+        if STEP.search(line):
+            steps += 1
+    if warned and steps >= FEWEST_STEPS:
+        return True
+    last_lines = lines[end + 1 :][-LAST_LINES:]
+    return any(ENDED_WELL.search(line) for line in last_lines)
 
 
 def earlier_failures(lines: Sequence[str]) -> tuple[list[Failure], list[Failure]]:

@@ -374,6 +374,54 @@ def test_a_log_of_a_program_that_went_on_has_no_family(log):
     assert "by its class" not in repr(explain(log))
 
 
+SAVING_FAILED = """step 10 loss 1.7
+WARNING:root:could not save step 20, trying again
+Traceback (most recent call last):
+  File "train.py", line 6, in save
+    open(path, "wb")
+OSError: [Errno 5] Input/output error
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "train.py", line 8, in save
+    open(other, "wb")
+FileNotFoundError: [Errno 2] No such file or directory: 'runs/20.npz'
+"""
+LOGGED_AS_ERROR = SAVING_FAILED.replace("WARNING:", "ERROR:")
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        SAVING_FAILED + "INFO:root:step 20 saved",
+        SAVING_FAILED + "step 20 loss 1.3\nstep 25 loss 1.1",
+        LOGGED_AS_ERROR + "INFO:root:step 20 saved\nTraining finished.\nprocess ended, exit code 0",
+        "Unable to register cuFFT factory\n" + SAVING_FAILED + "Training completed",
+    ],
+)
+def test_an_error_that_was_logged_and_overcome_is_no_diagnosis(log):
+    assert all(match.sure == "note" for match in explain(log).matches)
+    assert log.splitlines()[-1] not in explain(log).unknown
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        SAVING_FAILED,
+        SAVING_FAILED + "step 20 loss 1.3",
+        SAVING_FAILED + "step 20 saved\nsrun: error: node3: task 0: Exited with exit code 1",
+        SAVING_FAILED + "wandb: Waiting for W&B process to finish... (failed 1).\nwandb: done",
+        SAVING_FAILED + "Training was not completed; exited with status 1. done",
+        LOGGED_AS_ERROR + "step 20 loss 1.3\nstep 25 loss 1.1",  # another host may go on
+        SAVING_FAILED.partition("\n")[2].partition("\n")[2] + "wandb: Synced files, finished",
+    ],
+)
+def test_an_error_that_ended_the_program_keeps_its_answer_whatever_stands_after_it(log):
+    (match,) = explain(log).matches
+    assert match.symptom.name == "A file that is not there"
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [
