@@ -100,6 +100,30 @@ def test_what_jax_logs_as_information_is_a_note_and_an_error_of_the_same_words_i
     assert cause in names(message.partition("'tpu': ")[2])
 
 
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (
+            "F x.inc:73] TpuNodeContext_StopChipHeartbeats not available in this library.",
+            "jax[tpu]",
+        ),
+        (
+            "ImportError: cannot import name 'Pipeline' from 'odd.pipeline'",
+            "check the spelling first",
+        ),
+        ("job.sh: line 26: 118054 Segmentation fault (core dumped)", "First find where"),
+        ("WARNING: No GPU/TPU found, falling back to CPU.", "choose a machine that has one"),
+        ("AttributeError: 'Model' object has no attribute 'fit_generator'", "the same generator"),
+    ],
+)
+def test_the_first_thing_to_do_is_advised(text, advice):
+    assert advice in explain(text).matches[0].symptom.fix
+
+
+def test_a_method_that_other_libraries_models_lack_is_not_one_that_keras_took_away():
+    assert not names("AttributeError: 'LinearSVC' object has no attribute 'predict_proba'")
+
+
 @pytest.mark.parametrize("log", ["TPU node-1 state: PREEMPTED", "TPU worker preempted=True"])
 def test_a_tpu_that_was_preempted_went_away(log):
     assert names(log) == ["The TPU went away"]
