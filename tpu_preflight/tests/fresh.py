@@ -57,12 +57,33 @@ def test_the_first_screen_is_what_the_readme_shows(name, tmp_path):
     assert f"{library} {installed(name)[library.lower()]}" in lines[1]
 
 
-def test_mended_it_is_ready_with_its_memory(tmp_path):
+def mended():
     program, _ = SCREENS["jax"]
     counts, loss = REPAIR
     program = program.replace("kept = scores[labels >= 0]", counts)
-    program = program.replace("jnp.mean(jnp.square(kept))", loss)
-    (tmp_path / "my_model.py").write_text(program)
+    return program.replace("jnp.mean(jnp.square(kept))", loss)
+
+
+def test_mended_it_computes_the_loss_that_it_computed_before(tmp_path):
+    (tmp_path / "before.py").write_text(SCREENS["jax"][0])
+    (tmp_path / "after.py").write_text(mended())
+    compare = """
+import after, before, numpy as np
+rng = np.random.default_rng(0)
+values = rng.normal(size=(8, 4)), rng.normal(size=(5, 8)), np.array([3, -1, 0, -100, 7])
+print(float(before.loss(*values)), float(after.loss(*values)))
+"""
+    python = environment("jax") / "bin/python"
+    variables = os.environ | {"JAX_PLATFORMS": "cpu"}
+    output = subprocess.check_output(
+        [python, "-c", compare], cwd=tmp_path, env=variables, text=True
+    )
+    first, second = map(float, output.split())
+    assert first == pytest.approx(second)
+
+
+def test_mended_it_is_ready_with_its_memory(tmp_path):
+    (tmp_path / "my_model.py").write_text(mended())
     process = run("jax", tmp_path, "my_model:build", "--json")
     report = json.loads(process.stdout)
     assert process.returncode == 0, process.stderr
