@@ -120,6 +120,14 @@ def test_the_first_thing_to_do_is_advised(text, advice):
     assert advice in explain(text).matches[0].symptom.fix
 
 
+def test_of_a_size_that_is_traced_the_message_is_quoted():
+    sizes = "128, " * 40
+    message = f"TypeError: Shapes must be 1D sequences of concrete values, got ({sizes}JitTracer)."
+    (match,) = explain(message).matches
+    assert match.symptom.name == "A value that JAX lacks while it traces"
+    assert match.evidence.startswith("TypeError: Shapes must be 1D sequences")
+
+
 def test_a_method_that_other_libraries_models_lack_is_not_one_that_keras_took_away():
     assert not names("AttributeError: 'LinearSVC' object has no attribute 'predict_proba'")
 
