@@ -47,9 +47,13 @@ FAILURE_PATTERNS = (
     "STANDARD",
     "CELL",
     "IGNORED",
-    "WARNED",
+    "MILD",
+    "LEVEL",
     "LOGGED_ERROR",
     "STEP",
+    "WENT_ON",
+    "COUNTED",
+    "FILTERED",
     "ENDED_WELL",
     "ENDED_BADLY",
     "PRIVATE",
@@ -220,6 +224,7 @@ def paste_form() -> str:
     data["nothing"] = translated(explain.NOTHING)
     data["try"] = translated(explain.TRY)
     data["by_class"] = translated(explain.BY_CLASS)
+    data["note"] = translated("note")
     data["labels"] = {label: translated(label) for label in explain.LABELS}
     page_order = sorted(explain.SYMPTOMS, key=lambda symptom: symptom.lesson)
     rows = []

@@ -72,14 +72,15 @@ function errorLines(lines, known) {
   return { begin: lines.findIndex((line) => raised.test(line) || traceback.test(line)), end: last };
 }
 
-/** Rank a line: 0 with the last error, 1 with an earlier one, 2 before any. */
-function placeOf(line, errors) {
+/** Rank a line: 0 with the last error, 1 with an earlier one, 2 before any, 3 overcome. */
+function placeOf(first, line, errors, overcome) {
+  if (overcome.has(first)) return 3;
   if (!errors || line >= errors.end) return 0;
   return line >= errors.begin ? 1 : 2;
 }
 
 /** Find a symptom in a text where it is most telling. */
-function evidence(symptom, text, errors, known) {
+function evidence(symptom, text, errors, overcome, known) {
   let best = null, quotations = null;
   for (const found of text.small.matchAll(pattern(symptom.seen, "g"))) {
     const start = found.index, end = start + found[0].length;
@@ -88,7 +89,8 @@ function evidence(symptom, text, errors, known) {
     const around = text.small.slice(Math.max(0, start - known.REACH), end + known.REACH);
     if (symptom.unless && pattern(symptom.unless, "").test(around)) continue;
     if (!pattern(symptom.near, "").test(around)) continue;
-    const place = placeOf(lineNumber(text.starts, end - 1), errors);
+    const number = (position) => lineNumber(text.starts, position);
+    const place = placeOf(number(start), number(end - 1), errors, overcome);
     if (!best || place < best.place)
       best = { place, seen: lineAt(text.whole, start, end, known.LONGEST_EVIDENCE) };
     if (place === 0) break;
@@ -223,20 +225,58 @@ function earlierFailures(lines, errors, known) {
   return { causes: apart(causes), others: apart(others.reverse()) };
 }
 
+/** Tell whether a line says that the program failed; of a log's lines only the last ones do. */
+function speaksOfFailing(line, isLast, known) {
+  if (begins(known.FILTERED, line) || begins(known.LEVEL, line)) return false;
+  if (!isLast && begins(known.MILD, line)) return false;
+  if (pattern(known.ENDED_WELL, "i").test(line)) line = line.replace(pattern(known.COUNTED, "gi"), "");
+  return pattern(known.ENDED_BADLY, "i").test(line);
+}
+
+/** List the lines in which a program says what it then overcame. */
+function overcomeLines(lines, known) {
+  const step = pattern(known.STEP, "i"), well = pattern(known.ENDED_WELL, "i");
+  const numbers = new Set(), lastLines = lines.length - known.LAST_LINES;
+  const isLog = lines.length > known.EXCERPT || lines.some((line) => step.test(line) || well.test(line));
+  if (!isLog) return numbers;
+  const endedWell = lines.slice(-known.LAST_LINES).some((line) => well.test(line));
+  const failed = pattern(`^(?:${known.RAISED}|${known.OTHER_CLASS}|${known.ENDED})`, "");
+  let steps = 0, spokeOfFailing = false;
+  for (let number = lines.length - 1; number >= 0; number -= 1) {
+    const line = lines[number], mild = begins(known.MILD, line);
+    const wentOn = pattern(known.WENT_ON, "i").test(line);
+    const after = wentOn || (endedWell && steps >= known.FEWEST_STEPS);
+    if ((mild && number + 1 < lines.length) || (after && !spokeOfFailing)) numbers.add(number);
+    if (failed.test(line)) break;
+    const reported = !mild && !wentOn && pattern(known.REPORTED, "").test(line);
+    if (number >= lastLines && reported) break;
+    if (wentOn || step.test(line)) steps += 1;
+    else if (speaksOfFailing(line, number >= lastLines, known)) spokeOfFailing = true;
+  }
+  return numbers;
+}
+
 /** Tell whether a program logged the last error of a text, went on, and didn't fail after it. */
 function wasOvercome(lines, errors, known) {
   if (!errors) return false;
-  const after = lines.slice(errors.end + 1), badly = pattern(known.ENDED_BADLY, "i");
-  if (after.some((line) => badly.test(line))) return false;
+  const after = lines.slice(errors.end + 1), last = after.slice(-known.LAST_LINES);
+  const isLast = (index) => index >= after.length - known.LAST_LINES;
+  if (after.some((line, index) => speaksOfFailing(line, isLast(index), known))) return false;
+  const step = pattern(known.STEP, "i"), well = pattern(known.ENDED_WELL, "i");
+  const steps = after.filter((line) => step.test(line)).length;
+  const endedWell = last.some((line) => well.test(line));
+  if (endedWell && steps >= known.FEWEST_STEPS) return true;
   let begin = tracebackBegin(lines, errors.end, known);
   const linked = (line) => begins(known.CAUSED, line) || begins(known.HANDLED, line);
   while (begin > 1 && linked(lines[begin - 1])) begin = tracebackBegin(lines, begin - 2, known);
   if (begin === 0 || !begins(known.TRACEBACK, lines[begin])) return false;
-  const heading = lines[begin - 1], warned = begins(known.WARNED, heading);
+  const heading = lines[begin - 1], warned = begins(known.MILD, heading);
   if (!warned && !begins(known.LOGGED_ERROR, heading)) return false;
-  const step = pattern(known.STEP, "i"), well = pattern(known.ENDED_WELL, "i");
-  if (warned && after.filter((line) => step.test(line)).length >= known.FEWEST_STEPS) return true;
-  return after.slice(-known.LAST_LINES).some((line) => well.test(line));
+  if (warned && steps >= known.FEWEST_STEPS) return true;
+  const logged = after.filter((line) => begins(known.MILD, line)).length;
+  const saysSo = pattern(known.WENT_ON, "i").test(heading);
+  if (warned && logged >= known.FEWEST_STEPS && saysSo) return true;
+  return endedWell;
 }
 
 /** Choose the line to search the Web for; empty if none reports an error. */
@@ -299,10 +339,11 @@ function explain(pasted, known) {
     pasted = pasted.slice(0, known.MOST_BYTES) + pasted.slice(-known.MOST_BYTES);
   const lines = clean(pasted, known), errors = errorLines(lines, known);
   const texts = [searched(lines, "\n"), searched(lines, "")];
-  const causes = [], notes = [];
+  const causes = [], notes = [], overcome = overcomeLines(lines, known);
+  const found = (symptom, text) => evidence(symptom, text, errors, overcome, known);
   for (const symptom of known.symptoms) {
-    const match = evidence(symptom, texts[0], errors, known) || evidence(symptom, texts[1], errors, known);
-    if (match) (symptom.note || match.place === 2 ? notes : causes).push({ symptom, ...match });
+    const match = found(symptom, texts[0]) || found(symptom, texts[1]);
+    if (match) (symptom.note || match.place >= 2 ? notes : causes).push({ symptom, ...match });
   }
   if (wasOvercome(lines, errors, known))
     return { matches: notes.slice(0, known.MOST_MATCHES), facts: {} };
@@ -340,10 +381,15 @@ function paste() {
   field.addEventListener("input", () => {
     const answer = document.getElementById("told");
     const { matches, facts } = explain(field.value, known);
-    const blocks = matches.map(({ symptom, seen, facts }) => {
+    const blocks = matches.map(({ symptom, seen, facts, place }) => {
       const card = cards[symptom.row].cloneNode(true);
       const heading = card.querySelector("h3");
       heading.querySelector(".headerlink")?.remove();
+      // What the program overcame, or said before, is a note.
+      if (place >= 2) {
+        heading.querySelector("em")?.remove();
+        heading.textContent = `${heading.textContent.replace(/ \(\)$/, "")} (${known.note})`;
+      }
       const [message, ...others] = card.querySelectorAll("li > p, li:not(:has(p))");
       const line = element("p", message.querySelector("strong"), " ", element("code", seen));
       const texts = others.map((item) => element("p", ...item.childNodes));

@@ -32,6 +32,7 @@ from helpers.display.failure import (
     error_span,
     failure_of,
     last_failure,
+    overcome_lines,
     was_overcome,
 )
 from tpu_preflight.errors import PreflightError
@@ -223,8 +224,8 @@ _FAMILY_ROWS = tomllib.loads(pathlib.Path(__file__).with_name("families.toml").r
 FAMILIES = tuple(Family(**row) for row in _FAMILY_ROWS["family"])
 
 # Where the evidence stands: with the error that ended the program, with an earlier one (which led
-# to it, or was overcome), or before any, in the log.
-AT_LAST_ERROR, AT_EARLIER_ERROR, BEFORE_ERRORS = range(3)
+# to it, or was overcome), before any, in the log, or in a line after which the program went on.
+AT_LAST_ERROR, AT_EARLIER_ERROR, BEFORE_ERRORS, OVERCOME = range(4)
 
 
 @dataclass(frozen=True)
@@ -233,12 +234,14 @@ class Match:
 
     symptom: Symptom  # which one
     evidence: str  # the line of the text that shows it, shortened
-    place: int = AT_LAST_ERROR  # or ``AT_EARLIER_ERROR``, ``BEFORE_ERRORS``
+    place: int = AT_LAST_ERROR  # or ``AT_EARLIER_ERROR``, ``BEFORE_ERRORS``, ``OVERCOME``
     facts: Mapping[str, str] = field(default_factory=dict)  # what else the text says, by label
 
     @property
     def sure(self) -> str:
         """How sure the cause is: an earlier error need not be what ended the program."""
+        if self.place >= BEFORE_ERRORS:
+            return "note"
         if self.symptom.sure == "certain" and self.place != AT_LAST_ERROR:
             return "likely"
         return self.symptom.sure
@@ -291,8 +294,12 @@ class _Errors:
 
     begin: int | None
     end: int | None
+    overcome: set[int]  # the lines after which the program went on
 
-    def place(self, line_number: int) -> int:
+    def place(self, first_line: int, line_number: int) -> int:
+        """Rank what begins in one line and ends in another."""
+        if first_line in self.overcome:
+            return OVERCOME
         if self.end is None or line_number >= self.end:
             return AT_LAST_ERROR
         if line_number >= self.begin:
@@ -305,7 +312,7 @@ def _match(symptom: Symptom, texts: Sequence[Text], errors: _Errors) -> Match | 
     best = None
     for text in texts:
         for start, end in symptom.places(text):
-            place = errors.place(text.line_number(end - 1))
+            place = errors.place(text.line_number(start), text.line_number(end - 1))
             if best is None or place < best.place:
                 best = Match(symptom, text.line(start, end), place)
             if place == AT_LAST_ERROR:
@@ -337,9 +344,9 @@ def explain(error: BaseException | str) -> Explanation:
     Takes an exception, with its traceback if it has one, or a pasted log; colours, times and line
     breaks are ignored. Gives the symptoms found: first those of the error that came last, and among
     them the most telling first. Empty (and false) when there is none, with the last error's line.
-    A note, and what stands before every error, is given only where there is no error, or where the
-    program logged it and went on. Where there is no symptom, the family of the last error, if it is
-    known.
+    A note, what stands before every error, and what the program overcame, is given as a note, and
+    only where there is no error, or where the program logged it and went on. Where there is no
+    symptom, the family of the last error, if it is known.
     """
     if isinstance(error, (CourseError, PreflightError)):
         # It explains itself.
@@ -352,7 +359,10 @@ def explain(error: BaseException | str) -> Explanation:
         led_to_it = _causes_of(error)
         error = _text(error)
     lines = clean(error)
-    errors = _Errors(*error_span(lines))
+    overcome = set()
+    if failure is None:
+        overcome = overcome_lines(lines)
+    errors = _Errors(*error_span(lines), overcome)
     # A message may be broken between words or, by a terminal's edge, within one.
     texts = [Text(lines, "\n")]
     if len(lines) > 1:
@@ -364,7 +374,7 @@ def explain(error: BaseException | str) -> Explanation:
         match = _match(symptom, texts, errors)
         if match is None:
             continue
-        if symptom.sure == "note" or match.place == BEFORE_ERRORS:
+        if symptom.sure == "note" or match.place >= BEFORE_ERRORS:
             notes.append(match)
         else:
             causes.append(match)

@@ -92,9 +92,23 @@ CELL_NAME = "a cell of the notebook"
 
 # A program that logs an error and goes on: what it writes above the traceback, what it reports
 # after it, what its last lines say, and what no line after the error may say.
-WARNED = re.compile(r"W\d{4} |.{0,80}\b(?:WARN|WARNING)\b", re.ASCII)
+MILD = re.compile(
+    r"(?!.{0,60}\b(?:ERROR|FATAL|CRITICAL)\b)"
+    r"(?:[IW]\d{4} |[IW] {1,9}\S|[^'\"]{0,80}\b(?:INFO|WARN|WARNING|DEBUG)\b"
+    r"|.{0,200}\b[A-Z]\w{0,40}Warning: )",
+    re.ASCII,
+)
+LEVEL = re.compile(r"[IWE]\d{4} |[IWE] {1,9}\S", re.ASCII)  # as programs in C++ and absl log it
 LOGGED_ERROR = re.compile(r"E\d{4} |.{0,80}\bERROR\b", re.ASCII)
-STEP = re.compile(r"\b(?:step|epoch|iteration)\b\W{0,3}\d", re.ASCII | re.IGNORECASE)
+STEP = re.compile(
+    r"\b(?:step|epoch|iteration)\b\W{0,3}\d|\b\d{1,9}/\d{1,9}\b.{0,80}\d[mu]?s/step",
+    re.ASCII | re.IGNORECASE,
+)
+WENT_ON = re.compile(
+    r"\b(?:skipped|skipping|ignoring|falling back|fell back|starting from scratch|continuing"
+    r"|dropped|dropping|pruned|using .{1,60} instead)\b",
+    re.ASCII | re.IGNORECASE,
+)
 ENDED_WELL = re.compile(
     r"\b(?:finished|completed?|done|succeeded|saved|written)\b", re.ASCII | re.IGNORECASE
 )
@@ -103,6 +117,9 @@ ENDED_BADLY = re.compile(
     r"|unable|exit(?!\w{0,3} (?:code|status)\W{0,3}0\b)|\bnot\b.{0,20}\b(?:saved|written|finished)",
     re.ASCII | re.IGNORECASE,
 )
+# What is counted beside a good end: "finished: 6 trials, 1 failed". JAX's words below its errors.
+COUNTED = re.compile(r"\b\d{1,6} (?:failed|failures?|errors?|aborted)\b", re.ASCII | re.IGNORECASE)
+FILTERED = re.compile(r"For simplicity, JAX has removed")
 LAST_LINES = 3
 FEWEST_STEPS = 2  # after an error that was a warning only: the run goes on
 
@@ -237,26 +254,88 @@ def was_overcome(lines: Sequence[str]) -> bool:
     end = error_span(lines)[1]
     if end is None:
         return False
-    for line in lines[end + 1 :]:
-        if ENDED_BADLY.search(line):
+    last_lines = len(lines) - LAST_LINES
+    logged = 0
+    steps = 0
+    ended_well = False
+    for number in range(end + 1, len(lines)):
+        line = lines[number]
+        if _speaks_of_failing(line, number >= last_lines):
             return False
+        if STEP.search(line):
+            steps += 1
+        if MILD.match(line):
+            logged += 1
+        if number >= last_lines and ENDED_WELL.search(line):
+            ended_well = True
+    if ended_well and steps >= FEWEST_STEPS:
+        return True
     begin = _traceback_begin(lines, end)
     while begin > 1 and (CAUSED.match(lines[begin - 1]) or HANDLED.match(lines[begin - 1])):
         begin = _traceback_begin(lines, begin - 2)
     if begin == 0 or not TRACEBACK.match(lines[begin]):
         return False
     heading = lines[begin - 1]
-    warned = WARNED.match(heading) is not None
+    warned = MILD.match(heading) is not None
     if not warned and not LOGGED_ERROR.match(heading):
         return False
-    steps = 0
-    for line in lines[end + 1 :]:
-        if STEP.search(line):
-            steps += 1
     if warned and steps >= FEWEST_STEPS:
         return True
-    last_lines = lines[end + 1 :][-LAST_LINES:]
-    return any(ENDED_WELL.search(line) for line in last_lines)
+    # A loader that takes another file instead logs no steps.
+    if warned and logged >= FEWEST_STEPS and WENT_ON.search(heading):
+        return True
+    return ended_well
+
+
+def _speaks_of_failing(line: str, is_last: bool) -> bool:
+    """Tell whether a line says that the program failed; of a log's lines only the last ones do."""
+    # TensorFlow logs at these levels that a data set ended, or that there is no GPU.
+    if FILTERED.match(line) or LEVEL.match(line):
+        return False
+    if not is_last and MILD.match(line):
+        return False
+    if ENDED_WELL.search(line):
+        line = COUNTED.sub("", line)
+    return ENDED_BADLY.search(line) is not None
+
+
+def overcome_lines(lines: Sequence[str]) -> set[int]:
+    """List the lines, by number, in which a program says what it then overcame.
+
+    They are lines that it logged as information or as a warning, lines that say what it does
+    instead, and any line that steps and a good end come after. No error may come after them. In
+    an excerpt without steps and without an end people quote what is wrong: there is none.
+    """
+    last_lines = len(lines) - LAST_LINES
+    ended_well = any(ENDED_WELL.search(line) for line in lines[-LAST_LINES:])
+    is_log = len(lines) > EXCERPT or any(
+        STEP.search(line) or ENDED_WELL.search(line) for line in lines
+    )
+    numbers = set()
+    if not is_log:
+        return numbers
+    steps = 0
+    spoke_of_failing = False
+    for number in reversed(range(len(lines))):
+        line = lines[number]
+        mild = MILD.match(line) is not None
+        went_on = WENT_ON.search(line) is not None
+        if (
+            (mild and number + 1 < len(lines))
+            or (went_on and not spoke_of_failing)
+            or (ended_well and steps >= FEWEST_STEPS and not spoke_of_failing)
+        ):
+            numbers.add(number)
+        # What stands above an error may have led to it.
+        if RAISED.match(line) or OTHER_CLASS.match(line) or ENDED.match(line):
+            break
+        if number >= last_lines and not mild and not went_on and REPORTED.search(line):
+            break
+        if went_on or STEP.search(line):
+            steps += 1
+        elif _speaks_of_failing(line, number >= last_lines):
+            spoke_of_failing = True
+    return numbers
 
 
 def earlier_failures(lines: Sequence[str]) -> tuple[list[Failure], list[Failure]]:

@@ -251,6 +251,40 @@ def test_what_stands_before_every_error_is_no_cause():
     ]
 
 
+WORK = "step 1 loss 0.9\nstep 2 loss 0.8\nTraining finished\n"
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "worker: ",
+        "[WARNING] ",
+        "2026-11-28 15:00:40,674 3120 INFO ",
+        "/env/a.py:3: UserWarning: ",
+        "falling back to the default: ",
+    ],
+)
+def test_what_the_program_overcame_is_a_note_and_in_an_excerpt_a_diagnosis(heading):
+    line = f"{heading}{SAID}\n"
+    (match,) = explain(line + WORK).matches
+    assert (match.symptom.name, match.sure) == (NAME, "note")
+    for text in (line, f"{line}x = 1"):
+        (match,) = explain(text).matches
+        assert (match.symptom.name, match.sure) == (NAME, "certain")
+    ended = explain(f"{line}{WORK}Traceback (most recent call last):\nValueError: {SAID}")
+    assert [match.sure for match in ended.matches] == ["certain"]
+    assert not explain(f"{line}{WORK}Traceback (most recent call last):\nTypeError: odd")
+
+
+@pytest.mark.parametrize(
+    "end", ["Training finished with failures", "could not be saved", "Killed", "F0101 x.cc:1] odd"]
+)
+def test_a_line_is_not_overcome_where_the_program_failed_after_it(end):
+    steps = "step 1 loss 0.9\nstep 2 loss 0.8\n"
+    (match,) = explain(f"worker: {SAID}\n{steps}{end}").matches
+    assert (match.symptom.name, match.sure) == (NAME, "certain")
+
+
 def test_a_course_error_and_an_exception_explain_themselves():
     assert repr(explain(CourseError("What.", "Why.", "Fix."))) == "What.\n  Why: Why.\n  Fix: Fix."
     error = RuntimeError("another")
