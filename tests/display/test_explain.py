@@ -251,6 +251,26 @@ def test_what_stands_before_every_error_is_no_cause():
     ]
 
 
+@pytest.mark.parametrize(
+    ("frame", "name"),
+    [
+        ("/env/lib/python3.11/site-packages/keras/src/utils/progbar.py", "A Keras whose own files"),
+        ("/home/me/train.py", "Names of Keras 2"),
+    ],
+)
+def test_a_name_that_keras_itself_lacks_comes_from_mixed_files(frame, name):
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/env/lib/python3.11/site-packages/keras/src/callbacks/a.py", line 3, in call\n'
+        "    self.odd()\n"
+        f'  File "{frame}", line 7, in update\n'
+        "    backend.convert()\n"
+        "AttributeError: module 'keras.src.backend' has no attribute 'convert'"
+    )
+    (match,) = explain(text).matches
+    assert match.symptom.name.startswith(name)
+
+
 WORK = "step 1 loss 0.9\nstep 2 loss 0.8\nTraining finished\n"
 
 

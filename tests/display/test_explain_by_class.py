@@ -445,6 +445,14 @@ def test_an_error_that_has_no_class_of_the_usual_name_is_read(text, name):
         assert match.evidence == text
 
 
+def test_a_tensor_that_is_only_printed_is_not_what_is_wrong():
+    text = """ValueError: `inputs` argument cannot be empty. Received:
+inputs=[]
+outputs=<KerasTensor shape=(None, 50, 46), dtype=float32, sparse=False, name=keras_tensor_12>"""
+    (match,) = explain(text).matches
+    assert match.symptom.name == "A collection with nothing in it"
+
+
 def test_below_a_heading_of_tensorflow_the_line_that_tells_is_searched():
     text = """tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:
 
